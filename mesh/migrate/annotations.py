@@ -276,19 +276,13 @@ def _options(draft: Draft, annotation: WrittenAnnotation, spec: Spec, of: str) -
         draft.note(NoteKind.DIFFERS, annotation.start, f"no effect here: {names}")
 
 
-def _leave_out(
-    draft: Draft, elements: Sequence[WrittenElement], of: str, moved: Sequence[WrittenElement] = ()
-) -> None:
-    """Keep options as comments only, with the commas that divide them from others.
-
-    ``moved``: those of them whose values are in another option.
-    """
+def _leave_out(draft: Draft, elements: Sequence[WrittenElement], of: str) -> None:
+    """Keep options as comments only, with the commas that divide them from others."""
     text = draft.text
     runs: list[tuple[int, int]] = []
     for one in elements:
-        if one not in moved:
-            why = f'option "{one.key}" of {of}: it has none like it'
-            draft.note(NoteKind.ABSENT, one.start, why)
+        why = f'option "{one.key}" of {of}: it has none like it'
+        draft.note(NoteKind.ABSENT, one.start, why)
         if runs and not text[runs[-1][1] : one.start].strip(", \t\r\n"):
             runs[-1] = runs[-1][0], one.stop
         else:
@@ -355,19 +349,10 @@ def _store(
 
 
 def _store_options(draft: Draft, annotation: WrittenAnnotation, store: str) -> None:
-    """The address of Redis in the form of its later versions, and options that no store has."""
-    host, port = annotation.element("host"), annotation.element("port")
-    allowed = RDBMS_OPTIONS
-    if store == StoreKind.REDIS:
-        allowed = REDIS_OPTIONS
-        if host is not None and annotation.get("nodes") is None:
-            nodes = f"{host.text}:{port.text}" if port is not None else host.text
-            draft.change(host.start, host.stop, f"nodes='{nodes}'", f"host and port are {nodes}")
-            allowed = allowed | {"host"}
+    """Options that no store has."""
+    allowed = REDIS_OPTIONS if store == StoreKind.REDIS else RDBMS_OPTIONS
     keyed = [(one.key.lower(), one) for one in annotation.elements if one.key is not None]
-    unknown = [one for key, one in keyed if key not in allowed]
-    moved = [port] if "host" in allowed and port is not None else []
-    _leave_out(draft, unknown, f'store "{store}"', moved)
+    _leave_out(draft, [one for key, one in keyed if key not in allowed], f'store "{store}"')
 
 
 def _store_errors(draft: Draft, annotation: WrittenAnnotation) -> None:

@@ -76,6 +76,8 @@ _TABLE: Final = re.compile(r'table "([^"]+)" is used in groups')
 #: Groups that have to be one instance, in hints and messages.
 _UNSHARED: Final = re.compile(r"Set parallel='1' for group \"([^\"]+)\"")
 _PARALLELISMS: Final = re.compile(r'group "([^"]+)" is given two parallelisms')
+#: The hint of what is refused in playback alone.
+_OUT_OF_PLAYBACK: Final = "Leave @App:playback out"
 #: A table, window, aggregation or stream that two groups use together.
 _TOGETHER: Final = re.compile(
     r'(\w+ "[^"]+") (?:is used in groups|read in group) "([^"]+)" and (?:written there and in )?'
@@ -186,6 +188,7 @@ def _with_ways_out(
         _share_tables(draft, errors)
         _merge_groups(draft, errors)
         _unshare_groups(draft, errors)
+        _leave_playback(draft, errors)
         if not draft.edits:
             return None
         text, notes = draft.result, [*notes, *draft.notes]
@@ -238,6 +241,15 @@ def _unshare_groups(draft: Draft, errors: Sequence[MeshError]) -> None:
             f'group "{group}" is one instance: its queries can\'t be divided outside of a partition'
         )
         _set_single(draft, annotation.element("parallel"), why)
+
+
+def _leave_playback(draft: Draft, errors: Sequence[MeshError]) -> None:
+    """Leave ``@App:playback`` out where an app has what is refused in it, as a trigger by time."""
+    if any((error.hint or "").startswith(_OUT_OF_PLAYBACK) for error in errors):
+        for annotation in draft.annotations():
+            if annotation.name.lower() == "app:playback":
+                why = "@App:playback is left out for a trigger: windows go by the time of events"
+                draft.comment_out(annotation, why)
 
 
 def _dists(draft: Draft, groups: Collection[str]) -> list[WrittenAnnotation]:

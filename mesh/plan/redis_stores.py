@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 #: Options of the type; those of every type are beside them.
 REDIS_OPTIONS: Final = frozenset(
     {
-        "type", "nodes", "url", "datasource", "ref", "username", "password", "table.name",
-        "cluster.mode", "ttl.seconds", "ttl.on.update", "ttl.on.read", "on.error", "kept",
+        "type", "nodes", "host", "port", "url", "datasource", "ref", "username", "password",
+        "table.name", "cluster.mode", "ttl.seconds", "ttl.on.update", "ttl.on.read", "on.error",
+        "kept",
     }
 )  # fmt: skip
 #: Years: the server counts milliseconds in 64 bits.
@@ -71,7 +72,7 @@ def redis_of(
 
 
 def redis_in(annotation: Annotation) -> Database:
-    """The database that an annotation names by ``nodes`` or ``url``.
+    """The database that an annotation names by ``nodes``, ``host`` and ``port``, or ``url``.
 
     Raises:
         MeshError: MESH-P240 without one; MESH-P900 for a cluster.
@@ -84,7 +85,9 @@ def redis_in(annotation: Annotation) -> Database:
             "a cluster of Redis", position, hint="Name a server that is no cluster, by nodes."
         )
     username, password = annotation.get("username"), annotation.get("password")
-    url = annotation.get("url")
+    url, host = annotation.get("url"), annotation.get("host")
+    if nodes is None and host is not None:
+        nodes = ":".join(one for one in (host, annotation.get("port")) if one is not None)
     if nodes is None and url is not None:
         return redis_of(url, username, password, position)
     if nodes is None:

@@ -55,8 +55,7 @@ def _check_options(annotation: Annotation, *, is_redis: bool) -> None:
     for key, _ in annotation.elements:
         # The seed writes the driver's class without a name.
         if key is not None and key.lower() not in allowed:
-            is_place = is_redis and key.lower() in ("host", "port")
-            hint = "Write nodes='host:6379@password'." if is_place else nearest(key, allowed)
+            hint = nearest(key, allowed)
             raise wrong_store(annotation, f'option "{key}" of @store is unknown', hint)
 
 

@@ -82,7 +82,7 @@ def test_nothing_that_is_taken_out_is_lost(case: Case) -> None:
 def test_most_of_the_corpus_is_deployable() -> None:
     counts = Counter(case.expected for case in CASES)
     assert len(CASES) >= 60
-    assert counts["refused"] <= 10
+    assert counts["refused"] <= len(CASES) / 10
 
 
 def test_options_that_nothing_has_are_left_out_with_their_commas() -> None:

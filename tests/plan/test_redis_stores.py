@@ -14,6 +14,7 @@ from tests.support.store_options import redis
         ("username='u'", "needs nodes"),
         ("nodes='h:x@p'", "can't be read"),
         ("nodes='@p'", "can't be read"),
+        ("host='h', port='x'", "can't be read"),
         ("url='http://h'", "can't be read"),
         ("url='redis://h/x'", "can't be read"),
         ("nodes='h:1@p,i:2@p'", "a cluster of Redis"),
@@ -39,5 +40,8 @@ def test_options_of_redis() -> None:
     found = redis("nodes='h:6380@a@b,c', ttl.seconds='-1', table.name='a.b'")
     assert (found.host, found.port, found.password) == ("h", 6380, "a@b,c")
     assert redis("nodes='h'").port is None
+    found = redis("host='h', port='6380', password='p'")
+    assert (found.host, found.port, found.password) == ("h", 6380, "p")
+    assert redis("host='h'").port is None
     assert redis("url='rediss://:p%40@h', username='u'").parameters == (("tls", "true"),)
     assert redis("url='redis://:p%40@h', username='u'").password == "p@"

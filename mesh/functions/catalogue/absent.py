@@ -129,8 +129,9 @@ _NAMESPACES: Final = {
     "sentiment": _OUTSIDE,
     "soap": "Use http-call, with the mapper xml.",
     "store": "Define a table with @store(type='rdbms', ..), and join, update or delete its rows.",
-    "throttler": "Use timeBatch(1 min), and select eventTimestamp() + 60000L as expiryTimeStamp; a "
-    "change of state is a join with the query's own output (docs/siddhiql.md, Groups).",
+    "throttler": "Use timeBatch(1 min, 0, true), which emits each event at once, and select "
+    "eventTimestamp() + 60000L as expiryTimeStamp; a change of state is a join with the query's "
+    "own output (docs/siddhiql.md, Groups).",
     "tensorFlow": "Use http-call with the address of a server of the model.",
     "vader": _OUTSIDE,
 }

@@ -208,7 +208,10 @@ def _check_value(
             # This catalogue doesn't record which of its options accept attributes.
             return None
         what = f'can\'t have an attribute in its option "{option.name}"'
-        return _objection(extension, Reason.FORM, what)
+        hint = "Write a text; 'mesh connectors' lists options that take attributes."
+        if extension.role is ExtensionRole.SINK:
+            hint = "Write it in the payload: @map(type='text', @payload('.. {{a}} ..'))."
+        return _objection(extension, Reason.FORM, what, hint)
     for name in named:
         if name not in attributes:
             what = f'names attribute "{name}", which the stream doesn\'t have'
