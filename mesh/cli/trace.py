@@ -261,12 +261,16 @@ async def _followed(
 
 
 async def _ends(client: NatsClient, spec: AppSpec, streams: set[str]) -> dict[str, int]:
-    """The last sequence of the channels that were reached, by stream."""
+    """The sequence of the last event of the channels that were reached, by stream.
+
+    Markers of the groups may follow it, which no sink reads.
+    """
     js = client.jetstream()
     return {
-        channel.stream.name: (await js.stream_info(channel.js_stream(0))).state.last_seq
+        channel.stream.name: last.seq
         for channel in spec.channels
         if channel.stream.name in streams and channel.partitions == 1
+        if (last := await js.get_last_msg(channel.js_stream(0), channel.subject(0))).seq is not None
     }
 
 

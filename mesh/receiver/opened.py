@@ -52,6 +52,8 @@ def endpoint_of(values: JsonObject) -> str:
     for name in _ADDRESSES:
         if values.get(name):
             text = str(values[name])
+            if name == "host" and values.get("port"):
+                text = f"[{text}]:{values['port']}" if ":" in text else f"{text}:{values['port']}"
             # Parameters may be a login, too; names of files may have their characters.
             if ":/" in text or text.startswith("jdbc:"):
                 text = _PARAMETERS.split(text, maxsplit=1)[0]

@@ -14,6 +14,7 @@ from mesh.client import ClientContext, rest
 from mesh.jetstream import server
 from mesh.jetstream.connection import close, connect
 from mesh.manager.manager import running
+from mesh.model import names
 from mesh.plan.build import plan
 from mesh.settings import ManagerSettings, NatsSettings, Settings
 from tests.support.permissions import PASSWORDS, inbox_of, write_accounts
@@ -107,6 +108,8 @@ def test_an_event_is_followed_from_its_publisher_to_the_sink(
 
             async def two(message: Msg) -> None:
                 await groups.jetstream().publish("mesh.Shop.Last", message.data)
+                marker = f"{names.marker_subject('mesh-Shop-Last')}.two"
+                await groups.jetstream().publish(marker, b"")
 
             try:
                 await groups.subscribe("mesh.Shop.Orders", cb=one)

@@ -29,3 +29,8 @@ from mesh.receiver.opened import endpoint_of
 )
 def test_an_address_has_no_login_and_no_parameters(address: str, shown: str) -> None:
     assert endpoint_of({"url": address}) == shown
+
+
+def test_a_host_is_shown_with_its_port() -> None:
+    assert endpoint_of({"host": "0.0.0.0", "port": "9892"}) == "0.0.0.0:9892"
+    assert endpoint_of({"host": "::1", "port": 514}) == "[::1]:514"
