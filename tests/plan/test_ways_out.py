@@ -12,6 +12,8 @@ _HEAD: Final = (
     "define stream R (k string, v int); "
 )
 
+_PLACES: Final = "define stream P (k string, x double, y double); "
+
 #: A refused text, a part of its hint, and the text with the hint applied.
 _TEXTS: Final = (
     (
@@ -332,14 +334,55 @@ _TEXTS: Final = (
         ),
     ),
     (
+        "from S#throttler:timeBatch(1 min, 0) select k, expiryTimeStamp as e insert into O;",
+        "Use timeBatch(1 min, 0, true)",
         (
-            "@store(type='redis', host='h', port='6379') @PrimaryKey('k') "
-            "define table T (k string, v int); from R insert into T;"
+            "from S#window.timeBatch(1 min, 0, true) "
+            "select k, eventTimestamp() + 60000L as e insert all events into O;"
         ),
-        "nodes='host:6379@password'",
+    ),
+    (
+        f"{_PLACES}from P#geo:crosses(k, x, y, '{{..}}') select k, crosses insert into O;",
+        "every e1=S, e2=S[geo:within(x, y, '{..}') != geo:within(e1.x, e1.y, '{..}')]",
         (
-            "@store(type='redis', nodes='h:6379') @PrimaryKey('k') "
-            "define table T (k string, v int); from R insert into T;"
+            f"{_PLACES}partition with (k of P) begin from every e1=P, e2=P[geo:within(x, y, "
+            "'{..}') != geo:within(e1.x, e1.y, '{..}')] select e2.k as k insert into O; end;"
+        ),
+    ),
+    (
+        f"{_PLACES}from P#geo:stationary(k, x, y, 50.0) select k, stationary insert into O;",
+        "every e1=S, e2=S[geo:distance(y, x, e1.y, e1.x) < 50.0]",
+        (
+            f"{_PLACES}partition with (k of P) begin from every e1=P, "
+            "e2=P[geo:distance(y, x, e1.y, e1.x) < 50.0] select e2.k as k insert into O; end;"
+        ),
+    ),
+    (
+        f"{_PLACES}from P#geo:proximity(k, x, y, 50.0) select k insert into O;",
+        "Join S#window.unique:ever(id) with itself",
+        (
+            f"{_PLACES}from P#window.unique:ever(k) as a join P#window.unique:ever(k) as b "
+            "on geo:distance(a.y, a.x, b.y, b.x) < 50.0 and a.k != b.k "
+            "select a.k as k insert into O;"
+        ),
+    ),
+    (
+        (
+            "define aggregation A from S select k, stdDev(l) as d group by k "
+            "aggregate every sec...min;"
+        ),
+        "a query has stdDev",
+        "from S select k, stdDev(l) as d group by k insert into O;",
+    ),
+    (
+        (
+            "@sink(type='log', prefix='{{k}}') define stream O (k string); "
+            "from S select k insert into O;"
+        ),
+        "Write it in the payload",
+        (
+            "@sink(type='log', @map(type='text', @payload('.. {{k}} ..'))) "
+            "define stream O (k string); from S select k insert into O;"
         ),
     ),
     (
