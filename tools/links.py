@@ -164,7 +164,9 @@ class Links:
                 task.cancel()
             await asyncio.wait(others, timeout=0.1)
         for end in self._ends:
-            end.transport.abort()
+            # With TLS a transport that is closed twice can't be aborted in Python 3.11.2.
+            with contextlib.suppress(AttributeError):
+                end.transport.abort()
         # The loop closes their sockets in its next round.
         await asyncio.sleep(0)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from pyspark_nats.decode import json_messages
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import marker_cache, publish, sink_options
 from tests.support.broker import Broker, connect
+from tests.support.interpreters import without_blanks
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["JAVA_HOME"] = str(java.java_home())
     # Its Python processes have 10 s to connect: too few to compile a zip file on a busy machine.
     os.environ["SPARK_HOME"] = str(tuning.lean_home(scratch / "home", scratch / "spare"))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = without_blanks(scratch)
     os.environ["PYTHONPATH"] = os.pathsep.join((str(root / "connectors"), str(root)))
     session = (
         SparkSession.builder.master("local[2]")

@@ -170,7 +170,9 @@ async def _end(reading: asyncio.Task[None] | None, connection: Any) -> None:
             await connection.close()
     finally:
         if connection is not None:
-            connection.transport.abort()
+            # With TLS a transport that is closed twice can't be aborted in Python 3.11.2.
+            with contextlib.suppress(AttributeError):
+                connection.transport.abort()
         await end([reading] if reading is not None else [])
 
 

@@ -20,6 +20,7 @@ import pyspark
 from mesh.processes import java
 from mesh.processes.bounded_process import die_with_parent
 from mesh.spark import class_archive
+from tests.support.interpreters import without_blanks
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Driver:
                     **os.environ,
                     "SPARK_HOME": str(spark_home(home)),
                     "JAVA_HOME": str(java.java_home()),
-                    "PYSPARK_PYTHON": sys.executable,
+                    "PYSPARK_PYTHON": without_blanks(home),
                     "PYTHONPATH": str(ROOT / "connectors"),
                 },
                 cwd=home,
