@@ -325,10 +325,13 @@ def unreadable(token: Token, places: Places, hint: str | None = None) -> MeshErr
             hint="Such brackets hold nothing else.",
             position=position,
         )
+    hint = _CHARACTER_HINTS.get(text[0])
+    if hint is None and text[0].isalpha():
+        hint = "A name with letters beside A to Z is in backquotes."
     return MeshError(
         "MESH-L101",
         f"character {text[0]!r} has no meaning here",
-        hint=_CHARACTER_HINTS.get(text[0]),
+        hint=hint,
         position=position,
     )
 
