@@ -249,7 +249,7 @@ def test_a_local_cluster_states_that_of_its_own_server(
     tmp_path: Path, stated_s: float, told_s: float
 ) -> None:
     settings = Settings(channels=ChannelSettings(sync_interval_s=stated_s))
-    made = local._settings(local.LocalPlan(tmp_path, 1, settings), "nats://h", tmp_path, 1)
+    made = local.settings_of(local.LocalPlan(tmp_path, 1, settings), "nats://h", tmp_path, 1)
     assert made.channels.sync_interval_s == told_s
 
 
