@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+import pyspark_nats
 from mesh.files import scratch
 from mesh.processes import java
 from mesh.spark import class_archive, cluster, daemon_ahead
@@ -153,6 +154,10 @@ def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
     if is_first:
         _launched.append(session.sparkContext._gateway)
     session.sparkContext.setLogLevel("ERROR")
+    if " " in os.environ["PYSPARK_PYTHON"]:
+        # Spark 4.3.0 looks for formats only if a shell finds the interpreter, which it does not
+        # quote.
+        pyspark_nats.register(session)
     return session
 
 
