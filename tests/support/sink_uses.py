@@ -410,7 +410,7 @@ async def tcp_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
         return seen
 
     servers = TcpServers()
-    port = await servers.open("127.0.0.1", 0, "c", listen, 9)
+    port = await servers.open("127.0.0.1", 0, "c", listen, NodeAccess())
     access = NodeAccess(egress=(f"127.0.0.1:{port}",))
     given = f"url='tcp://127.0.0.1:{port}/c', {CHECKED}"
     yield Use(f"@sink(type='tcp', {given})", "{", "JSON", arrived, "1", access=access)
