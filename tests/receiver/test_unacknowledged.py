@@ -439,8 +439,7 @@ async def test_a_listener_that_names_its_last_event_gets_none_twice(
     assert {"before write", "after write", "after store a position"} <= set(moments)
 
 
-# A socket of its listener is left open now and then on a busy machine.
-@pytest.mark.long
+@pytest.mark.slow
 async def test_a_listener_of_a_websocket_gets_no_event_twice_in_a_connection(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:

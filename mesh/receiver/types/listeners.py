@@ -16,7 +16,7 @@ from mesh.connect.contract import library
 from mesh.errors import MeshError
 from mesh.receiver.http_server import SERVERS, Response, allowed
 from mesh.receiver.tls import server_context
-from mesh.receiver.types.websocket import served
+from mesh.receiver.types.websocket import end_server, served
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -260,5 +260,4 @@ class WebSocketServerSink:
         self._audience.close()
         server, self._server = self._server, None
         if server is not None:
-            server.close()
-            await server.wait_closed()
+            await end_server(server)

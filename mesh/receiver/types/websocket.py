@@ -65,8 +65,7 @@ class WebSocketServerSource(PushedPayloads):
         """End all connections."""
         server, self._server = self._server, None
         if server is not None:
-            server.close()
-            await server.wait_closed()
+            await end_server(server)
 
 
 class WebSocketSink:
@@ -256,6 +255,17 @@ class WebSocketSource(PushedPayloads):
         """Disconnect."""
         await _end(self._reading, self._connection)
         self._reading = self._connection = None
+
+
+async def end_server(server: Any) -> None:
+    """End a server of ``served`` with its connections."""
+    loop = asyncio.get_running_loop()
+    for one in server.sockets:
+        loop.remove_reader(one)
+    # Python 3.11 loses a connection that it accepts in the round in which its server is closed.
+    await asyncio.sleep(0)
+    server.close()
+    await server.wait_closed()
 
 
 def _bounded(serving: Any) -> Any:
