@@ -200,9 +200,9 @@ def topic_subject(topic: str) -> str:
     return f"{ROOT}._topic.{topic}"
 
 
-def answer_subject(request: str) -> str:
-    """Subject of the answer to an HTTP request that waits, by its id."""
-    return f"{ROOT}._ask.http.{request}"
+def answer_subject(source: str, number: str) -> str:
+    """Subject of the answer to a request that waits, by the two parts of its id."""
+    return f"{ROOT}._ask.http.{source}.{number}"
 
 
 def call_subject(app: str, sink_id: str, status: int) -> str:

@@ -172,7 +172,7 @@ def permissions(role: NatsRole, sinks: tuple[str, ...] = ()) -> Permissions:
                     names.check_subject("*"),
                     # Replays, and answers that wait for a request or for a call's source.
                     names.connector_subject("*", "*"),
-                    names.answer_subject("*.*"),
+                    names.answer_subject("*", "*"),
                     f"{names.ROOT}._ask.call.*.*.*",
                     *(_NEWS if role is NatsRole.WORKER else ()),
                 ),
@@ -202,7 +202,7 @@ def _of_connectors(inboxes: str, sinks: tuple[str, ...]) -> Permissions:
             f"{names.ROOT}.*.*",
             f"{names.ROOT}.*.*.by.>",
             f"{names.MARKERS}.>",
-            names.answer_subject("*.*"),
+            names.answer_subject("*", "*"),
             f"{names.ROOT}._ask.call.>",
             # Hosts answer each other, also those of workers with one login.
             inboxes,
@@ -212,7 +212,7 @@ def _of_connectors(inboxes: str, sinks: tuple[str, ...]) -> Permissions:
         (
             inboxes,
             names.connector_subject("*", "*"),
-            names.answer_subject("*.*"),
+            names.answer_subject("*", "*"),
             f"{names.ROOT}._ask.call.*.*.*",
         ),
         (

@@ -195,7 +195,7 @@ async def test_a_worker_changes_no_desired_state(guarded: NatsServer) -> None:
     "subject",
     [
         names.connector_subject("Shop", "sink-T"),
-        names.answer_subject("token.1"),
+        names.answer_subject("token", "1"),
         names.call_subject("Shop", "sink", 200),
         names.check_subject("w1"),
         names.question_subject("w1"),

@@ -168,7 +168,7 @@ async def http_response_use(request: pytest.FixtureRequest) -> AsyncIterator[Use
         await message.respond(b"")
 
     async def before(stage: Stage) -> None:
-        await stage.client.subscribe(names.answer_subject(own), cb=answered)
+        await stage.client.subscribe(names.answer_subject(*own.split(".")), cb=answered)
 
     async def arrived(_: Stage) -> list[int]:
         return sorted(seen)

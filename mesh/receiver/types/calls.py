@@ -66,7 +66,7 @@ class WaitingRequests:
 
     async def open(self, client: Client) -> None:
         """Subscribe to answers."""
-        subject = names.answer_subject(f"{self._token}.*")
+        subject = names.answer_subject(self._token, "*")
         self._subscription = await client.subscribe(subject, cb=self._received)
 
     async def close(self) -> None:
@@ -122,7 +122,8 @@ async def send_answer(
     if len(answer) > client.max_payload:
         return f"an answer of {len(record.payload)} bytes is too large for NATS"
     try:
-        reply = await client.request(names.answer_subject(request_id), answer, timeout=_EVENT_S)
+        subject = names.answer_subject(*request_id.split("."))
+        reply = await client.request(subject, answer, timeout=_EVENT_S)
     except NoRespondersError:
         return "no request waits for the answer"
     return "no request waits for the answer" if reply.data else None
