@@ -131,11 +131,20 @@ def closed_sockets(sockets: OpenSockets) -> Iterator[None]:
 
 
 @pytest.fixture
-def nats_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[server.NatsServer]:
+def nats_arguments() -> list[str]:
+    """Arguments of the server of a test."""
+    return []
+
+
+@pytest.fixture
+def nats_server(
+    request: pytest.FixtureRequest, tmp_path: Path, nats_arguments: list[str]
+) -> Iterator[server.NatsServer]:
     """A server with JetStream on a free port, with its own store, gone after the test."""
     restarts = request.node.get_closest_marker("restarts")
     # A port of the kernel's may be another process's by the time of the second start.
-    running = server.start(tmp_path / "nats", port=server.free_port() if restarts else 0)
+    port = server.free_port() if restarts else 0
+    running = server.start(tmp_path / "nats", port=port, arguments=nats_arguments)
     yield running
     running.stop()
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -173,21 +173,26 @@ async def staged(
     doesn't look at.
     """
     spec = plan(text).spec
-    # Its inboxes are those of managers, to which connectors may answer.
-    client = await connect(NatsSettings(url, inbox_prefix=inbox(NatsRole.MANAGER)), "test")
     user, password = HOST_LOGIN
-    login = NatsSettings(url, user, password, inbox_prefix=inbox(NatsRole.CONNECTOR))
-    host = await connect(login, "connectors")
-    opened = access or NodeAccess(listen=("127.0.0.1:0-65535",))
-    stage = Stage(client, spec, opened, references, host)
-    try:
-        await ensure_channels(client, spec, ChannelSettings())
-        yield stage
-    finally:
-        for instance in stage.running:
-            await instance.stop()
-        await close(host)
-        await close(client)
+    async with AsyncExitStack() as ends:
+
+        async def connected(settings: NatsSettings, name: str) -> Client:
+            client = await connect(settings, name)
+            ends.push_async_callback(close, client)
+            return client
+
+        # Its inboxes are those of managers, to which connectors may answer.
+        client = await connected(NatsSettings(url, inbox_prefix=inbox(NatsRole.MANAGER)), "test")
+        login = NatsSettings(url, user, password, inbox_prefix=inbox(NatsRole.CONNECTOR))
+        host = await connected(login, "connectors")
+        opened = access or NodeAccess(listen=("127.0.0.1:0-65535",))
+        stage = Stage(client, spec, opened, references, host)
+        try:
+            await ensure_channels(client, spec, ChannelSettings())
+            yield stage
+        finally:
+            for instance in stage.running:
+                await instance.stop()
 
 
 class KilledError(BaseException):

@@ -6,28 +6,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh.jetstream.server import free_port, start
 from tests.support.permissions import write_accounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mesh.jetstream.server import NatsServer
     from tests.support.databases import DatabaseServer
     from tests.support.dovecot import Mailboxes
     from tests.support.kafka import Kafka
 
 
 @pytest.fixture
-def nats_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NatsServer]:
+def nats_arguments(tmp_path: Path) -> list[str]:
     """A server whose login of connectors may do what `mesh nats-config` lets it, and no more."""
-    restarts = request.node.get_closest_marker("restarts")
-    arguments = write_accounts(tmp_path / "accounts.conf", with_everybody=True)
-    port = free_port() if restarts else 0
-    running = start(tmp_path / "nats", port=port, arguments=arguments)
-    yield running
-    running.stop()
+    return write_accounts(tmp_path / "accounts.conf", with_everybody=True)
 
 
 @pytest.fixture(scope="session")
