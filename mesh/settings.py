@@ -359,7 +359,10 @@ class ReceiverSettings:
         60.0, "Longest delay before a sink tries again, seconds.", is_positive=True
     )
     connections_max: int = setting(
-        800, "Most connections to one address of sources, half from one client.", least=1
+        800,
+        "Most connections to one address of sources, half from one client; websocket-server has "
+        "1,000, from any.",
+        least=1,
     )
     head_timeout_s: float = setting(
         10.0,
