@@ -265,12 +265,11 @@ async def _ends(client: NatsClient, spec: AppSpec, streams: set[str]) -> dict[st
 
     Markers of the groups may follow it, which no sink reads.
     """
-    js = client.jetstream()
+    last = client.jetstream().get_last_msg
     return {
-        channel.stream.name: last.seq
+        channel.stream.name: (await last(channel.js_stream(), channel.subject())).seq or 0
         for channel in spec.channels
         if channel.stream.name in streams and channel.partitions == 1
-        if (last := await js.get_last_msg(channel.js_stream(0), channel.subject(0))).seq is not None
     }
 
 

@@ -59,7 +59,7 @@ class Way:
     options: str
     #: Opens a connection; the function sends a number, and raises one of ``LOST`` where it fails.
     connect: Callable[[Stage], AbstractAsyncContextManager[Callable[[int], Awaitable[None]]]]
-    #: What has come out at a sink's other side; None for a source.
+    #: Numbers at a sink's other side; None for a source.
     arrived: list[int] | None = None
     #: Whether the sender knows what it has to send again.
     is_acknowledged: bool = True
@@ -250,7 +250,7 @@ async def test_what_a_connector_promises_holds_when_its_host_is_killed(
             for _ in range(KILLS):
                 seen = await stage.until("more numbers", partial(more, seen + 10))
                 os.kill(children.host_pid, signal.SIGKILL)
-                # What the broker had got may be stored since.
+                # Messages that the broker had got may be stored since.
                 seen = max(seen, await one.last(stage) or 0)
             await stage.until("more numbers", partial(more, seen + 10))
             enough.set()

@@ -139,7 +139,7 @@ async def test_a_listener_gets_no_event_again_that_it_names() -> None:
     audience = Audience(10)
     back = audience.join("inc/7.1")
     assert back is not None
-    # What a sink sends again after a kill, and then an event whose app was deployed again.
+    # Events that come again after a kill, and then one whose app was deployed again.
     audience.publish([(name, b"x") for name in ("inc/7.0", "inc/7.1", "inc/7.2", "new/1.0")])
     assert [back.get_nowait(), back.get_nowait()] == [("inc/7.2", b"x"), ("new/1.0", b"x")]
     assert back.empty()

@@ -107,7 +107,7 @@ def test_frames_are_of_a_size_or_of_a_line(cut: int) -> None:
     assert framed(b"<13>a\n9 <13>b", cut) == [b"<13>a"]
     longest = b"<13>" + b"a" * 60
     assert framed(longest + b"\n64 " + longest, cut) == [longest, longest]
-    # What begins with a digit and names no size is a line.
+    # A line may begin with a digit that is no size.
     for line in (b"1x3 <13>", b"9999999999 <"):
         assert framed(line + b"\n", cut) == [line]
 

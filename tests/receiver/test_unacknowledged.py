@@ -421,7 +421,7 @@ async def test_a_listener_that_names_its_last_event_gets_none_twice(
             name = ""
             async for line in answer.aiter_lines():
                 if line == ": listening":
-                    # What it gets is one list, in whichever connection.
+                    # One list for all connections.
                     got[:] = got or [[]]
                 elif line.startswith("id: "):
                     name = line

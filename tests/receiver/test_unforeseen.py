@@ -48,7 +48,7 @@ class Socket:
 
     @property
     def transport(self) -> Socket:
-        """What is ended with it."""
+        """The socket itself."""
         return self
 
     def abort(self) -> None:

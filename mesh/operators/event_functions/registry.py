@@ -5,6 +5,7 @@ Event function of a query: a model for each partition instance, and the columns 
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -109,7 +110,7 @@ class EventFunction:
         rows = np.flatnonzero(mask)
         if len(rows) < len(events):
             events = events.take(rows)
-        additions = [one for one, stays in zip(added, mask.tolist(), strict=True) if one and stays]
+        additions = [one for one in itertools.compress(added, mask.tolist()) if one]
         columns = [
             from_values([one[place] for one in additions], attribute.type).to_arrow(len(rows))
             for place, attribute in enumerate(self._adds)

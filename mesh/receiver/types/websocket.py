@@ -72,7 +72,7 @@ class WebSocketSink:
     """See ``mesh.connect.contract.Sink``."""
 
     state: JsonMapping | None = None
-    #: What a slow server takes in ``_PONG_S``.
+    #: Events that a slow server takes in ``_PONG_S``.
     events_max = 500
 
     def __init__(self) -> None:
